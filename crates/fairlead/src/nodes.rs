@@ -17,7 +17,8 @@ use fairlead_api::openshift::{
 };
 use fairlead_node::{Runtime, RuntimeName, Version};
 use fairlead_plan::node_config::{Inputs, MirrorPolicy, NodeConfig, Scope};
-use serde::Deserialize;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 pub(crate) use self::convert::Convert;
@@ -105,7 +106,8 @@ impl Given {
         };
         let mut policies = Vec::new();
         for manifest in objects {
-            match policy(&manifest.object) {
+            let read = if self.files.is_empty() { policy } else { policy_in_file };
+            match read(&manifest.object) {
                 None => {}
                 Some(Ok(policy)) => policies.push(policy),
                 Some(Err(mismatch)) => {
@@ -166,20 +168,133 @@ pub(crate) fn unreadable(manifest: &Manifest, Mismatch { field, message }: &Mism
     format!("Failed: {}: {}: {field}: {message}", manifest.place, title(&manifest.object))
 }
 
-/// The policy that an object is, if it is one.
+/// The policy that an object of a cluster is, if it is one.
 pub(crate) fn policy(object: &Value) -> Option<Result<MirrorPolicy, Mismatch>> {
-    fn as_policy<'v, T: Deserialize<'v> + Into<MirrorPolicy>>(
-        object: &'v Value,
+    read_as_kind(object, false)
+}
+
+/// The policy that an object in a file is. No API server has checked it, so a field that its kind does not have is a
+/// mistake: without it, a source that should be closed would be open.
+pub(crate) fn policy_in_file(object: &Value) -> Option<Result<MirrorPolicy, Mismatch>> {
+    read_as_kind(object, true)
+}
+
+fn read_as_kind(object: &Value, is_strict: bool) -> Option<Result<MirrorPolicy, Mismatch>> {
+    fn read<T: DeserializeOwned + Serialize + Into<MirrorPolicy>>(
+        object: &Value,
+        is_strict: bool,
     ) -> Result<MirrorPolicy, Mismatch> {
-        typed::<T>(object).map(Into::into)
+        let policy = typed::<T>(object)?;
+        if is_strict && let (Some(given), Ok(known)) = (object.get("spec"), serde_json::to_value(&policy)) {
+            check_fields(given, known.get("spec"), "spec")?;
+        }
+        Ok(policy.into())
     }
-    let policy = match (text_at(object, &["apiVersion"])?, text_at(object, &["kind"])?) {
-        (CONFIG, "ImageSourceDigestPolicy") => as_policy::<ImageSourceDigestPolicy>(object),
-        (CONFIG, "ImageSourceTagPolicy") => as_policy::<ImageSourceTagPolicy>(object),
-        (CONFIG, "ImageDigestMirrorSet") => as_policy::<ImageDigestMirrorSet>(object),
-        (CONFIG, "ImageTagMirrorSet") => as_policy::<ImageTagMirrorSet>(object),
-        (OPERATOR, "ImageContentSourcePolicy") => as_policy::<ImageContentSourcePolicy>(object),
+    let (version, read): (_, fn(&Value, bool) -> _) = match text_at(object, &["kind"])? {
+        "ImageSourceDigestPolicy" => (CONFIG, read::<ImageSourceDigestPolicy>),
+        "ImageSourceTagPolicy" => (CONFIG, read::<ImageSourceTagPolicy>),
+        "ImageDigestMirrorSet" => (CONFIG, read::<ImageDigestMirrorSet>),
+        "ImageTagMirrorSet" => (CONFIG, read::<ImageTagMirrorSet>),
+        "ImageContentSourcePolicy" => (OPERATOR, read::<ImageContentSourcePolicy>),
         _ => return None,
     };
-    Some(policy)
+    let given = text_at(object, &["apiVersion"])?;
+    if given != version {
+        let message = format!("{given} is not known: write {version}");
+        return Some(Err(Mismatch { field: "apiVersion".to_owned(), message }));
+    }
+    Some(read(object, is_strict))
+}
+
+/// Compares what is given with what was understood of it. What is empty says nothing, and is not written.
+fn check_fields(given: &Value, known: Option<&Value>, place: &str) -> Result<(), Mismatch> {
+    match given {
+        Value::Object(fields) => fields.iter().try_for_each(|(name, given)| {
+            let (field, known) = (format!("{place}.{name}"), known.and_then(|known| known.get(name)));
+            let is_empty = given.is_null() || given.as_array().is_some_and(Vec::is_empty);
+            if known.is_none() && !is_empty {
+                return Err(Mismatch { field, message: "this kind has no such field".to_owned() });
+            }
+            check_fields(given, known, &field)
+        }),
+        Value::Array(items) => items.iter().enumerate().try_for_each(|(number, given)| {
+            check_fields(given, known.and_then(|known| known.get(number)), &format!("{place}[{number}]"))
+        }),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn said(object: &Value) -> Option<String> {
+        match policy_in_file(object)? {
+            Ok(policy) => Some(format!("{} sets", policy.sets.len())),
+            Err(Mismatch { field, message }) => Some(format!("{field}: {message}")),
+        }
+    }
+
+    fn object(version: &str, kind: &str, spec: &Value) -> Value {
+        json!({"apiVersion": version, "kind": kind, "metadata": {"name": "a"}, "spec": spec, "status": {"x": 1}})
+    }
+
+    #[test]
+    fn fields_that_a_kind_does_not_have_are_named() {
+        let set =
+            |policy: &str| json!({"source": "hub.test", "mirrors": ["m.test"], policy: "NeverContactSource"});
+        let no_field = |field: &str| Some(format!("{field}: this kind has no such field"));
+        for (kind, spec, expected) in [
+            (
+                "ImageTagMirrorSet",
+                json!({"imageTagMirrors": [set("mirrorSourcePolicy")]}),
+                Some("1 sets".to_owned()),
+            ),
+            // As it was written for another kind.
+            (
+                "ImageTagMirrorSet",
+                json!({"imageDigestMirrors": [set("mirrorSourcePolicy")]}),
+                no_field("spec.imageDigestMirrors"),
+            ),
+            (
+                "ImageTagMirrorSet",
+                json!({"imageTagMirrors": [{"source": "a.test"}, set("mirrorsourcepolicy")]}),
+                no_field("spec.imageTagMirrors[1].mirrorsourcepolicy"),
+            ),
+            (
+                "ImageSourceTagPolicy",
+                json!({"repositoryTagMirrors": [set("mirrorSourcePolicy")]}),
+                no_field("spec.repositoryTagMirrors[0].mirrorSourcePolicy"),
+            ),
+            // What is empty says nothing.
+            (
+                "ImageTagMirrorSet",
+                json!({"imageTagMirrors": [{"source": "a.test", "mirrors": [], "mirrorSourcePolicy": null}], "other": []}),
+                Some("1 sets".to_owned()),
+            ),
+            ("ImageTagMirrorSet", json!({}), Some("0 sets".to_owned())),
+        ] {
+            assert_eq!(said(&object(CONFIG, kind, &spec)), expected, "{spec}");
+        }
+        // A cluster that has newer definitions may know more.
+        let newer = object(CONFIG, "ImageTagMirrorSet", &json!({"newer": true}));
+        assert!(policy(&newer).is_some_and(|read| read.is_ok()));
+    }
+
+    #[test]
+    fn kinds_of_another_version_are_named_and_other_kinds_are_not() {
+        let said = |version, kind| said(&object(version, kind, &json!({})));
+        assert_eq!(
+            said("config.openshift.io/v1", "ImageContentSourcePolicy").unwrap(),
+            "apiVersion: config.openshift.io/v1 is not known: write operator.openshift.io/v1alpha1"
+        );
+        assert_eq!(
+            said("operator.openshift.io/v1alpha1", "ImageDigestMirrorSet").unwrap(),
+            "apiVersion: operator.openshift.io/v1alpha1 is not known: write config.openshift.io/v1"
+        );
+        assert_eq!(said("config.openshift.io/v1", "Image"), None);
+        assert_eq!(said("v1", "ConfigMap"), None);
+    }
 }

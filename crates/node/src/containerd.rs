@@ -162,8 +162,15 @@ fn hosts<'a>(
     let mut urls = BTreeSet::new();
     // containerd would ask the others as well; they are left out as for every other runtime.
     for mirror in entry.digest.list.iter().filter(|mirror| scope.is_replaceable_by(&mirror.location)) {
-        if config.entry_for(mirror.location.as_str()).is_some_and(|(_, entry)| entry.is_closed()) {
-            continue;
+        if let Some((_, found)) =
+            config.entry_for(mirror.location.as_str()).filter(|(_, found)| found.is_closed())
+        {
+            if [PullKind::Digest, PullKind::Tag].iter().all(|kind| found.is_closed_for(*kind)) {
+                continue;
+            }
+            return Err(
+                "a mirror must not be contacted for one kind of pull, which containerd cannot tell apart",
+            );
         }
         if closed_inside.contains(mirror.location.as_str()) {
             return Err("a mirror has places that must not be contacted, and containerd would not look");

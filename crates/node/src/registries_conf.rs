@@ -16,8 +16,7 @@ use crate::{DROP_IN, File, Rendered};
 
 pub(crate) fn render(config: &NodeConfig, runtime: &Runtime) -> Rendered {
     let mut rendered = Rendered::default();
-    let mut closed_by_force = hidden_hosts(config, &mut rendered);
-    closed_by_force.extend(hosts_with_closed_ports(config, &mut rendered));
+    let closings = Closings::new(config, &mut rendered);
     let mut text = HEADER.to_owned();
     for (scope, entry) in &config.entries {
         if let Some(named) = named_with_port(config, scope, entry) {
@@ -28,9 +27,11 @@ pub(crate) fn render(config: &NodeConfig, runtime: &Runtime) -> Rendered {
             continue;
         }
         let table = Table::new(scope, entry, runtime, &mut rendered);
-        report_ports(config, scope, entry, closed_by_force.contains(scope), &mut rendered);
+        report_ports(config, scope, entry, closings.by_force.contains(scope), &mut rendered);
+        report_repeated(scope, entry, &mut rendered);
         crate::report_half_closed(scope, entry, &mut rendered);
-        table.write(&mut text, closed_by_force.contains(scope));
+        closings.report_mirrors(scope, entry, &mut rendered);
+        table.write(&mut text, closings.by_force.contains(scope));
     }
     if !config.entries.is_empty() {
         rendered.files.push(File { path: DROP_IN.to_owned(), content: text });
@@ -45,12 +46,88 @@ fn named_with_port<'a>(config: &'a NodeConfig, scope: &Scope, entry: &Entry) -> 
     named.filter(|(_, named)| is_host && !named.is_alias).map(|(named, _)| named)
 }
 
-/// The entries that the file has tables for.
+/// The entries that count for readers of the file: it has tables for them, and no other table hides those.
 pub(crate) fn in_file(config: &NodeConfig) -> NodeConfig {
-    let entries =
-        config.entries.iter().filter(|(scope, entry)| named_with_port(config, scope, entry).is_none());
+    let counts = |scope: &Scope, entry: &Entry| {
+        named_with_port(config, scope, entry).is_none() && hiding(config, scope).is_none()
+    };
+    let entries = config.entries.iter().filter(|(scope, entry)| counts(scope, entry));
     let entries = entries.map(|(scope, entry)| (scope.clone(), entry.clone())).collect();
     NodeConfig { entries, findings: Vec::new() }
+}
+
+/// The domain whose table hides that of a host, because their texts have the same length.
+fn hiding<'a>(config: &'a NodeConfig, host: &Scope) -> Option<(&'a Scope, &'a Entry)> {
+    let (label, domain) = host.as_str().split_once('.')?;
+    if label.len() != 1 || label == "*" || domain.contains(['/', ':']) {
+        return None;
+    }
+    config.entries.get_key_value(["*.", domain].concat().as_str())
+}
+
+/// The table by which readers judge a place. That of a host without a port counts for every port.
+pub(crate) fn table<'a>(config: &'a NodeConfig, place: &str) -> Option<(&'a Scope, &'a Entry)> {
+    let found = config.entry_for(place);
+    // No table hides one of these, and all of them are in the file.
+    let found = found.filter(|(scope, _)| scope.domain().is_none() && scope.as_str().contains(['/', ':']));
+    let host = place.split(['/', ':']).next().unwrap_or_default();
+    let of_host = || {
+        let (scope, entry) = config.entries.get_key_value(host)?;
+        let is_in_file = named_with_port(config, scope, entry).is_none();
+        is_in_file.then(|| hiding(config, scope).unwrap_or((scope, entry)))
+    };
+    // No entry names this port, so that is the domain's.
+    let of_domain = || config.entry_for(&[host, ":0"].concat()).filter(|(scope, _)| matches(scope, place));
+    found.or_else(of_host).or_else(of_domain)
+}
+
+/// What readers put after the mirrors of a table for an image that is named with a port. Where the table is that of a
+/// host without one, or of a domain, they keep the port.
+pub(crate) fn kept_port<'n>(scope: &Scope, name: &'n str) -> Option<&'n str> {
+    let rest = name.get(name.find(['/', ':'])?..)?;
+    (rest.starts_with(':') && !scope.as_str().contains(['/', ':'])).then_some(rest)
+}
+
+/// What the file closes.
+pub(crate) struct Closings<'a> {
+    config: &'a NodeConfig,
+    /// Scopes that are closed because of others, which hide them or which they hide.
+    by_force: BTreeSet<&'a Scope>,
+    has_any: bool,
+}
+
+impl<'a> Closings<'a> {
+    pub(crate) fn new(config: &'a NodeConfig, rendered: &mut Rendered) -> Self {
+        let mut by_force = hidden_hosts(config, rendered);
+        by_force.extend(hosts_with_closed_ports(config, rendered));
+        Self { config, by_force, has_any: config.entries.values().any(Entry::is_closed) }
+    }
+
+    /// The scope by whose table readers find a place closed.
+    pub(crate) fn closing(&self, place: &str) -> Option<&'a Scope> {
+        let (scope, entry) = table(self.config, place).filter(|_| self.has_any)?;
+        (entry.is_closed() || self.by_force.contains(scope)).then_some(scope)
+    }
+
+    /// Readers look every mirror up before they ask it. Where policies close it, that is said of the policies.
+    fn report_mirrors(&self, scope: &Scope, entry: &Entry, rendered: &mut Rendered) {
+        for kind in [PullKind::Digest, PullKind::Tag] {
+            for mirror in &entry.mirrors(kind).list {
+                let Some(closing) = self.closing(mirror.location.as_str()) else { continue };
+                let found = self.config.entry_for(mirror.location.as_str());
+                if found.is_none_or(|(_, found)| !found.is_closed_for(kind)) {
+                    let mirror = &mirror.location;
+                    rendered.report(
+                        scope,
+                        format!(
+                            "the mirror {mirror} is not asked: readers of the file take it for a part of {closing}, \
+                             which the file closes"
+                        ),
+                    );
+                }
+            }
+        }
+    }
 }
 
 /// A host without a port is one with any port as well. Few registries have several, so that is no more than a note
@@ -77,6 +154,18 @@ fn report_ports(
         rendered.report(scope, message);
     } else {
         rendered.note(scope, message);
+    }
+}
+
+/// Readers look for the first place of a domain's text in a name, and then for its end.
+fn report_repeated(scope: &Scope, entry: &Entry, rendered: &mut Rendered) {
+    if let Some(domain) = scope.domain().filter(|_| entry.is_closed()) {
+        rendered.report(
+            scope,
+            format!(
+                "hosts with {domain} twice in their names still contact the source: readers do not match them"
+            ),
+        );
     }
 }
 
@@ -124,11 +213,7 @@ pub(crate) fn hides(prefix: &str, host: &Scope) -> bool {
 fn hidden_hosts<'a>(config: &'a NodeConfig, rendered: &mut Rendered) -> BTreeSet<&'a Scope> {
     let mut closed = BTreeSet::new();
     for (scope, entry) in &config.entries {
-        let label = scope.as_str().split_once('.').filter(|(label, _)| label.len() == 1 && *label != "*");
-        let Some((_, domain)) = label.filter(|(_, domain)| !domain.contains(['/', ':'])) else { continue };
-        let Some((hiding, over)) = config.entries.get_key_value(format!("*.{domain}").as_str()) else {
-            continue;
-        };
+        let Some((hiding, over)) = hiding(config, scope) else { continue };
         let same = |kind| entry.mirrors(kind).list == over.mirrors(kind).list;
         let same_mirrors = same(PullKind::Digest) && same(PullKind::Tag);
         if same_mirrors && entry.is_closed() == over.is_closed() && entry.insecure == over.insecure {
@@ -175,26 +260,21 @@ fn hosts_with_closed_ports<'a>(config: &'a NodeConfig, rendered: &mut Rendered) 
     closed
 }
 
-/// What the table of a scope says about pulls of one kind: the mirrors that are asked, and whether the source is closed
-/// because of another scope.
+/// The mirrors that the table of a scope names for pulls of one kind.
 pub(crate) fn asked<'a>(
-    config: &'a NodeConfig,
     runtime: &Runtime,
     scope: &'a Scope,
     entry: &'a Entry,
     kind: PullKind,
-) -> (Vec<&'a Mirror>, bool) {
-    let mut unused = Rendered::default();
-    let mut closed = hidden_hosts(config, &mut unused);
-    closed.extend(hosts_with_closed_ports(config, &mut unused));
-    let table = Table::new(scope, entry, runtime, &mut unused);
+) -> Vec<&'a Mirror> {
+    let table = Table::new(scope, entry, runtime, &mut Rendered::default());
     let is_asked = |restriction: Option<&str>| match (kind, restriction) {
         (PullKind::Digest, restriction) => restriction != Some("tag-only"),
         (PullKind::Tag, None) => !table.by_digest_only,
         (PullKind::Tag, restriction) => restriction != Some("digest-only"),
     };
     let mirrors = table.mirrors.iter().filter(|(_, restriction)| is_asked(*restriction));
-    (mirrors.map(|(mirror, _)| *mirror).collect(), closed.contains(scope) && !entry.is_closed())
+    mirrors.map(|(mirror, _)| *mirror).collect()
 }
 
 /// One `[[registry]]` table.

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::Policies;
 use crate::explain::files::Manifests;
-use crate::nodes::{policy, unreadable};
+use crate::nodes::{policy_in_file, unreadable};
 
 const READ_EVERY: Duration = Duration::from_secs(2);
 
@@ -55,7 +55,7 @@ fn read(path: &Path) -> Result<Vec<FollowedPolicy>> {
     }
     let mut policies = Vec::new();
     for manifest in &manifests.objects {
-        match policy(&manifest.object) {
+        match policy_in_file(&manifest.object) {
             None => {}
             Some(Ok(policy)) => policies.push(policy.into()),
             Some(Err(mismatch)) => bail!("{}", unreadable(manifest, &mismatch)),

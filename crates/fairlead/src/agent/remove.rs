@@ -52,9 +52,10 @@ impl Remove {
         if self.every_node {
             return run_to_end(self.everywhere.remove(&self.server));
         }
-        for directory in self.directories() {
-            self.remove(&directory)?;
-        }
+        // What keeps one directory as it is must not keep the others.
+        let removed: Vec<Result<()>> =
+            self.directories().iter().map(|directory| self.remove(directory)).collect();
+        removed.into_iter().collect::<Result<()>>()?;
         if self.stay { run_to_end(self.wait()) } else { Ok(()) }
     }
 
@@ -109,5 +110,35 @@ impl Remove {
             () = beating => {}
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        remove: Remove,
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_cleared_does_not_keep_the_others() {
+        let node = tempfile::tempdir().unwrap();
+        let drop_in = node.path().join("etc/containers/registries.conf.d/50-fairlead.conf");
+        fs::create_dir_all(drop_in.parent().unwrap()).unwrap();
+        fs::write(&drop_in, "# Written by Fairlead from mirror policies: edit those, not this file.\n")
+            .unwrap();
+        fs::create_dir_all(node.path().join("etc/containerd")).unwrap();
+        fs::write(node.path().join("etc/containerd/certs.d"), "not a directory").unwrap();
+        let command = Command::parse_from(["remove", "--host-root", node.path().to_str().unwrap()]);
+        let error = command.remove.run().unwrap_err().to_string();
+        assert!(error.contains("certs.d"), "{error}");
+        assert!(!drop_in.exists());
     }
 }

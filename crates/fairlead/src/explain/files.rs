@@ -137,10 +137,15 @@ fn files(path: &Path) -> Result<Vec<PathBuf>> {
     while let Some(directory) = directories.pop() {
         let context = || format!("cannot read the directory {}", directory.display());
         for entry in std::fs::read_dir(&directory).with_context(context)? {
-            let path = entry.with_context(context)?.path();
-            // A link to a directory may lead in circles.
-            if path.is_dir() && !path.is_symlink() {
-                directories.push(path);
+            let entry = entry.with_context(context)?;
+            let path = entry.path();
+            // A link to a directory may lead in circles. A mounted ConfigMap has links to the files of one version, and
+            // directories with the versions.
+            let is_version = entry.file_name().to_string_lossy().starts_with("..");
+            if path.is_dir() {
+                if !path.is_symlink() && !is_version {
+                    directories.push(path);
+                }
             } else if path
                 .extension()
                 .is_some_and(|ending| ["yaml", "yml", "json"].iter().any(|one| ending == *one))
@@ -179,14 +184,20 @@ fn documents(text: &str) -> Vec<(usize, &str)> {
         let begins = line
             .strip_prefix("---")
             .is_some_and(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace));
-        if begins {
-            documents.push((first, text.get(start..offset).unwrap_or_default()));
+        let before = || text.get(start..offset).unwrap_or_default();
+        if begins && !is_directive(before()) {
+            documents.push((first, before()));
             (start, first) = (offset, number);
         }
         offset += line.len();
     }
     documents.push((first, text.get(start..).unwrap_or_default()));
     documents
+}
+
+/// Directives belong to the document after them.
+fn is_directive(text: &str) -> bool {
+    text.contains('%') && text.lines().all(|line| line.trim().is_empty() || line.starts_with(['#', '%']))
 }
 
 /// How many lines of comments and emptiness come before the object itself.
@@ -267,6 +278,49 @@ mod tests {
             ["f.yaml:1 items[1]", "f.yaml:1 items[3]"],
             "a Node is of another version, perhaps"
         );
+    }
+
+    #[test]
+    fn documents_are_read_as_editors_and_tools_write_them() {
+        let one = "apiVersion: v1\nkind: A\nmetadata:\n  name: a\n";
+        for text in [
+            one.replace('\n', "\r\n"),
+            format!("\u{feff}{one}"),
+            format!("# words\n%YAML 1.2\n---\n{one}---\n"),
+            format!("---\n{one}...\n"),
+            format!("{one}---\r\n"),
+            "--- {apiVersion: v1, kind: A, metadata: {name: a}}\n".to_owned(),
+        ] {
+            let read = read(&text);
+            let names: Vec<String> = read.objects.iter().map(|one| title(&one.object)).collect();
+            assert_eq!(
+                (names.as_slice(), read.broken.len()),
+                (&["A/a".to_owned()][..], 0),
+                "{text:?}: {:?}",
+                read.broken
+            );
+        }
+    }
+
+    /// Files of a mounted `ConfigMap` are links, by way of a link to the directory with the present version.
+    #[test]
+    fn a_mounted_config_map_is_read_once() {
+        let mounted = tempfile::tempdir().unwrap();
+        let at = |name: &str| mounted.path().join(name);
+        for (version, name) in [("..2026_01", "old"), ("..2026_02", "new")] {
+            std::fs::create_dir(at(version)).unwrap();
+            std::fs::write(
+                at(version).join("a.yaml"),
+                format!("apiVersion: v1\nkind: A\nmetadata: {{name: {name}}}\n"),
+            )
+            .unwrap();
+        }
+        std::os::unix::fs::symlink("..2026_02", at("..data")).unwrap();
+        std::os::unix::fs::symlink("..data/a.yaml", at("a.yaml")).unwrap();
+        let mut read = Manifests::default();
+        read.read(mounted.path()).unwrap();
+        let names: Vec<String> = read.objects.iter().map(|one| title(&one.object)).collect();
+        assert_eq!(names, ["A/new"]);
     }
 
     #[test]

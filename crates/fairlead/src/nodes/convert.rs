@@ -11,7 +11,7 @@ use fairlead_plan::node_config::migration::{self, check_bounds};
 use fairlead_plan::node_config::{MirrorPolicy, PolicyId, PolicyKind, Set};
 use serde_json::{Map, Value, json};
 
-use super::{CONFIG, OPERATOR, policy, read, unreadable};
+use super::{CONFIG, OPERATOR, policy_in_file, read, unreadable};
 use crate::access::warn;
 use crate::explain::files::{Manifest, title};
 use crate::output::{FAILING, write};
@@ -50,7 +50,12 @@ impl Convert {
         let mut documents = Vec::new();
         let mut names = BTreeMap::new();
         for manifest in objects {
-            let converted = match policy(&manifest.object) {
+            let converted = match policy_in_file(&manifest.object) {
+                Some(Ok(policy)) if self.back && is_for_tags(policy.id.kind) => Err(anyhow!(
+                    "Failed: {}: {}: ImageContentSourcePolicy has no mirrors for tags",
+                    manifest.place,
+                    title(&manifest.object)
+                )),
                 Some(Ok(policy)) if self.takes(policy.id.kind) => {
                     let converted = self.convert(&manifest, &policy);
                     converted
@@ -117,13 +122,20 @@ impl Convert {
     }
 }
 
+fn is_for_tags(kind: PolicyKind) -> bool {
+    matches!(kind, PolicyKind::ImageSourceTagPolicy | PolicyKind::ImageTagMirrorSet)
+}
+
 /// What a person wrote; the API server fills in the rest again.
 fn metadata(object: &Value) -> Value {
     let mut kept = Map::new();
-    for field in ["name", "labels", "annotations"] {
+    for field in ["name", "generateName", "labels", "annotations"] {
         if let Some(value) = object.get("metadata").and_then(|metadata| metadata.get(field)) {
             kept.insert(field.to_owned(), value.clone());
         }
+    }
+    if kept.contains_key("name") {
+        kept.remove("generateName");
     }
     if let Some(Value::Object(annotations)) = kept.get_mut("annotations") {
         annotations.remove(LAST_APPLIED);
@@ -165,5 +177,25 @@ fn shown(Set { source, mirrors, .. }: Set) -> Value {
         json!({ "source": source })
     } else {
         json!({ "source": source, "mirrors": mirrors })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_keeps_its_name_or_what_it_is_named_after() {
+        let kept = |kept: Value| metadata(&json!({"metadata": kept}));
+        let rest =
+            json!({"uid": "1", "resourceVersion": "2", "labels": {}, "annotations": {LAST_APPLIED: "{}"}});
+        assert_eq!(
+            kept(json!({"name": "a-x7", "generateName": "a-", "rest": rest})),
+            json!({"name": "a-x7"})
+        );
+        assert_eq!(
+            kept(json!({"generateName": "a-", "annotations": rest["annotations"]})),
+            json!({"generateName": "a-"})
+        );
     }
 }

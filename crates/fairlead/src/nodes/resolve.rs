@@ -94,6 +94,11 @@ fn show(
             EndpointState::ClosedByFile => {
                 why.push_str("; not asked: the runtime's files close it because of another scope");
             }
+            EndpointState::GivenUp => {
+                why.push_str(
+                    "; not asked: with the port after a mirror it is no image, so the runtime gives up",
+                );
+            }
         }
         rows.push([number, endpoint.image.clone(), why]);
     }
@@ -116,7 +121,9 @@ fn show_readings(
     runtime: RuntimeName,
 ) {
     let wanted = image.as_str().get(image.name().len()..).unwrap_or_default();
-    for endpoint in &resolution.endpoints {
+    for endpoint in
+        resolution.endpoints.iter().filter(|one| one.is_source || one.state != EndpointState::GivenUp)
+    {
         let place = endpoint.image.strip_suffix(wanted).unwrap_or(&endpoint.image);
         if let Some(scope) = read_as(config, place) {
             line(

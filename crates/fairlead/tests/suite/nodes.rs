@@ -118,6 +118,29 @@ fn a_wrong_policy_is_named_and_the_others_are_rendered() -> Result<()> {
     Ok(())
 }
 
+/// A field in the wrong place or of another kind says nothing to anything, and may have been what closes a source.
+#[test]
+fn a_policy_with_a_field_that_its_kind_does_not_have_is_named() -> Result<()> {
+    let person = Person::new()?;
+    let wrong = POLICIES.replace("mirrorSourcePolicy", "mirrorsourcepolicy");
+    let outcome = person.run(&["render", "-f", "-"], &wrong)?;
+    let said =
+        "ImageTagMirrorSet/shut: spec.imageTagMirrors[0].mirrorsourcepolicy: this kind has no such field";
+    assert!(outcome.is(3).errors.contains(said), "{}", outcome.errors);
+    assert!(
+        !outcome.output.contains("shut.test") && outcome.output.contains("m.test/team"),
+        "{}",
+        outcome.output
+    );
+    let wrong = OLD.replace("operator.openshift.io/v1alpha1", "config.openshift.io/v1");
+    for command in ["render", "convert"] {
+        let outcome = person.run(&[command, "-f", "-"], &format!("{POLICIES}---\n{wrong}"))?;
+        let said = "ImageContentSourcePolicy/old: apiVersion: config.openshift.io/v1 is not known";
+        assert!(outcome.is(3).errors.contains(said), "{}", outcome.errors);
+    }
+    Ok(())
+}
+
 #[test]
 fn resolve_shows_the_places_in_order_and_why() -> Result<()> {
     let person = Person::new()?;
@@ -237,6 +260,8 @@ fn what_the_other_kind_cannot_say_is_not_converted() -> Result<()> {
         POLICIES.replace("ImageTagMirrorSet", "ImageDigestMirrorSet").replace("imageTag", "imageDigest");
     let back = person.run(&["convert", "--back", "-f", "-"], &never)?;
     assert!(back.is(3).errors.contains("cannot say NeverContactSource"), "{}", back.errors);
+    let said = "ImageSourceTagPolicy/hub: ImageContentSourcePolicy has no mirrors for tags; it is left out";
+    assert!(back.errors.contains(said), "{}", back.errors);
     assert_eq!(documents(&back.output)?.len(), 1);
     let wrong = person.run(&["convert", "-f", "-"], &OLD.replace("hub.test/none", "hub.test/Upper"))?;
     assert!(wrong.is(3).errors.contains("item 1: \"hub.test/Upper\" is not a source"), "{}", wrong.errors);

@@ -37,7 +37,8 @@ pub struct Applied {
     pub written: Vec<String>,
     pub removed: Vec<String>,
     pub foreign: Vec<ForeignFile>,
-    /// Directories of registries that have another owner, whether a file of ours belongs there or not.
+    /// Directories of registries that have another owner, whether a file of ours belongs there or not. Empty ones are
+    /// among them.
     pub of_others: Vec<String>,
     /// What another owner has for every registry without a directory of its own.
     pub default_of_others: Option<String>,
@@ -52,11 +53,11 @@ impl Applied {
 }
 
 #[derive(Debug, Error)]
-#[error("cannot {attempt} {}: {source}; {}", path.display(), remedy(source))]
+#[error("cannot {attempt} {}: {error}; {}", path.display(), remedy(error))]
 pub struct FileError {
     attempt: &'static str,
     path: PathBuf,
-    source: io::Error,
+    error: io::Error,
 }
 
 /// What a person can do about it. Files change one after another, so earlier ones may have.
@@ -65,7 +66,7 @@ fn remedy(error: &io::Error) -> &'static str {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free space on this file system",
         ErrorKind::ReadOnlyFilesystem => "mount it writable, or name another directory with --config-dir",
         ErrorKind::PermissionDenied => "let the agent write there",
-        _ => "this file is as it was; it is tried again",
+        _ => "this file is as it was",
     }
 }
 
@@ -88,13 +89,13 @@ impl ConfigDir {
         let mut applied = Applied { foreign, default_of_others, ..Applied::default() };
         for (path, found) in found {
             match found {
-                Found::Foreign => {
+                Found::Foreign | Found::Empty => {
                     applied.of_others.extend(path.split_once('/').map(|(name, _)| name.to_owned()));
                 }
                 Found::Ours { content } if !plan.changes.is_empty() => {
                     applied.before.push(Wanted { path, content });
                 }
-                Found::Ours { .. } => {}
+                Found::Ours { .. } | Found::Lost => {}
             }
         }
         carry_out(disk, Steps::clear(&self.path))?;
@@ -136,7 +137,7 @@ impl ConfigDir {
             let Ok(name) = entry.file_name().into_string() else { continue };
             let one = match self.runtime {
                 RuntimeName::Containerd if !name.starts_with('.') => {
-                    (format!("{name}/{HOSTS}"), in_directory(&entry.path()))
+                    (format!("{name}/{HOSTS}"), Some(in_directory(&entry.path())))
                 }
                 RuntimeName::Crio | RuntimeName::Podman if name == DROP_IN => (name, in_file(&entry.path())),
                 _ => continue,
@@ -145,6 +146,9 @@ impl ConfigDir {
                 found.insert(path, one);
             }
         }
+        if self.runtime != RuntimeName::Containerd && is_lost(&self.path.join(DROP_IN)) {
+            found.entry(DROP_IN.to_owned()).or_insert(Found::Lost);
+        }
         Ok(found)
     }
 
@@ -152,7 +156,7 @@ impl ConfigDir {
     fn later(&self) -> Result<LaterDirectories, FileError> {
         let mut later = LaterDirectories::new();
         for root in self.later_roots.iter().rev() {
-            let failed = |source| FileError { attempt: "list", path: root.clone(), source };
+            let failed = |error| FileError { attempt: "list", path: root.clone(), error };
             let entries = match fs::read_dir(root) {
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 entries => entries.map_err(failed)?,
@@ -169,32 +173,44 @@ impl ConfigDir {
 
     fn failed(&self, attempt: &'static str) -> impl Fn(io::Error) -> FileError {
         let path = self.path.clone();
-        move |source| FileError { attempt, path: path.clone(), source }
+        move |error| FileError { attempt, path: path.clone(), error }
     }
 }
 
 fn carry_out(disk: &mut impl Disk, steps: Steps) -> Result<(), FileError> {
     for step in steps.0 {
-        disk.carry_out(&step).map_err(|source| FileError {
+        disk.carry_out(&step).map_err(|error| FileError {
             attempt: step.attempt(),
             path: step.path().to_owned(),
-            source,
+            error,
         })?;
     }
     Ok(())
 }
 
-/// An empty directory is of no use, and neither is one with nothing but what was kept of a lost file of ours. One with
-/// other files has another owner: certificates may be in it.
-fn in_directory(path: &Path) -> Option<Found> {
+/// A directory with other files than ours has another owner: certificates may be in it. Agents make no links, so one
+/// that leads to a file of ours has another owner as well.
+fn in_directory(path: &Path) -> Found {
+    if path.is_symlink() {
+        return Found::Foreign;
+    }
     let hosts = path.join(HOSTS);
-    let holds_others = || !steps::holds_nothing_but(path, &steps::hidden(&hosts)).unwrap_or(false);
-    in_file(&hosts).or_else(|| holds_others().then_some(Found::Foreign))
+    in_file(&hosts).unwrap_or_else(|| match steps::holds_nothing_but(path, &steps::hidden(&hosts)) {
+        Ok(true) if is_lost(&hosts) => Found::Lost,
+        Ok(true) => Found::Empty,
+        _ => Found::Foreign,
+    })
+}
+
+/// Whether something was kept of a file of ours.
+fn is_lost(path: &Path) -> bool {
+    steps::hidden(path).iter().any(|kept| kept.exists())
 }
 
 /// What cannot be read is not ours.
 fn in_file(path: &Path) -> Option<Found> {
     match fs::read_to_string(path) {
+        Ok(_) if path.is_symlink() => Some(Found::Foreign),
         Ok(content) if content.starts_with(HEADER) => Some(Found::Ours { content }),
         Err(error) if error.kind() == ErrorKind::NotFound => None,
         _ => Some(Found::Foreign),

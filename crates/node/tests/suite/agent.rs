@@ -69,6 +69,10 @@ async fn a_directory_that_hides_a_host_from_the_policy_of_its_domain_is_reported
     fs::remove_dir_all(node.path().join("certs.d/reg.vendor.test_5000_")).unwrap();
     agent.repair().unwrap();
     assert!(agent.in_force().skipped.is_empty());
+    // One without a file hides the file of domains as well.
+    fs::create_dir(node.path().join("certs.d/shut.vendor.test")).unwrap();
+    agent.repair().unwrap();
+    assert!(notes(&agent.in_force().skipped)[0].starts_with("*.vendor.test: shut.vendor.test is left alone"));
 }
 
 /// containerd reads the first directory for a registry alone.

@@ -268,6 +268,71 @@ fn a_lost_file_comes_back_and_so_does_one_that_another_owner_took_the_place_of_f
     assert_eq!(seen(root)["kept"], text);
 }
 
+/// containerd takes a directory without a file for a registry without mirrors, also instead of the file for all.
+#[test]
+fn what_was_kept_of_a_lost_file_goes_with_the_policy_and_on_removal() {
+    let directory = TempDir::new().unwrap();
+    let root = directory.path();
+    let names = |root: &Path| {
+        let found =
+            fs::read_dir(root).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        found.collect::<std::collections::BTreeSet<_>>()
+    };
+    before(root);
+    hosts(root)
+        .apply(&[file("kept/hosts.toml", "new"), file("gone/hosts.toml", "new")], &mut RealDisk)
+        .unwrap();
+    for name in ["kept", "gone"] {
+        fs::remove_file(root.join(name).join("hosts.toml")).unwrap();
+    }
+    let applied = hosts(root).apply(&[file("kept/hosts.toml", "new")], &mut RealDisk).unwrap();
+    assert_eq!(
+        (applied.written, applied.removed),
+        (vec!["kept/hosts.toml".into()], vec!["gone/hosts.toml".into()])
+    );
+    assert_eq!(names(root), ["admin", "kept"].map(str::to_owned).into());
+    hosts(root).apply(&[file("kept/hosts.toml", "newer")], &mut RealDisk).unwrap();
+    fs::remove_file(root.join("kept/hosts.toml")).unwrap();
+    hosts(root).remove(&mut RealDisk).unwrap();
+    assert_eq!(names(root), ["admin"].map(str::to_owned).into());
+
+    let drop_in = TempDir::new().unwrap();
+    for content in ["old", "new"] {
+        drop_ins(drop_in.path()).apply(&[file("50-fairlead.conf", content)], &mut RealDisk).unwrap();
+    }
+    fs::remove_file(drop_in.path().join("50-fairlead.conf")).unwrap();
+    drop_ins(drop_in.path()).remove(&mut RealDisk).unwrap();
+    assert!(names(drop_in.path()).is_empty());
+}
+
+/// Two names of one registry, as an administrator may make them.
+#[test]
+fn links_to_files_of_ours_are_not_ours() {
+    let directory = TempDir::new().unwrap();
+    let root = directory.path();
+    before(root);
+    std::os::unix::fs::symlink("kept", root.join("linked")).unwrap();
+    fs::create_dir(root.join("file")).unwrap();
+    std::os::unix::fs::symlink("../kept/hosts.toml", root.join("file/hosts.toml")).unwrap();
+    let applied = hosts(root).apply(&[file("kept/hosts.toml", "new")], &mut RealDisk).unwrap();
+    assert_eq!((applied.removed, applied.of_others.len()), (vec!["gone/hosts.toml".to_owned()], 3));
+    assert_eq!(seen(root)["linked"], Some(format!("{HEADER}new\n")));
+    let removed = hosts(root).remove(&mut RealDisk).unwrap().removed;
+    assert_eq!(removed, ["kept/hosts.toml"]);
+    assert!(root.join("linked").is_symlink() && root.join("file/hosts.toml").is_symlink());
+}
+
+#[test]
+fn an_empty_directory_of_others_is_named_and_left_alone() {
+    let directory = TempDir::new().unwrap();
+    let root = directory.path();
+    fs::create_dir(root.join("empty.test")).unwrap();
+    let applied = hosts(root).apply(&[file("_default/hosts.toml", "new")], &mut RealDisk).unwrap();
+    assert_eq!((applied.of_others, applied.written.len()), (vec!["empty.test".to_owned()], 1));
+    hosts(root).remove(&mut RealDisk).unwrap();
+    assert!(root.join("empty.test").is_dir());
+}
+
 #[test]
 fn nothing_is_written_while_a_later_place_of_config_path_cannot_be_read() {
     let (first, second) = (TempDir::new().unwrap(), TempDir::new().unwrap());

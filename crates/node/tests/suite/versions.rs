@@ -5,7 +5,7 @@ use std::time::Instant;
 use fairlead_domain::reference::Reference;
 use fairlead_node::RuntimeName::{Containerd, Crio, Podman};
 use fairlead_node::{Inexact, Version, read_as, resolve};
-use fairlead_plan::node_config::EndpointState;
+use fairlead_plan::node_config::{Endpoint, EndpointState};
 
 use super::*;
 
@@ -110,6 +110,107 @@ fn a_domain_that_hides_a_closed_host_is_closed() {
     assert_eq!(reported(&super::rendered(&config, Crio, None), "reg.vendor.test"), Vec::<&str>::new());
 }
 
+/// `resolve` says what readers do, not what the policy for the hidden host says.
+#[test]
+fn images_of_a_hidden_host_are_resolved_as_those_of_its_domain() {
+    let runtime = Runtime { name: Crio, version: None };
+    let asked = |config: &NodeConfig, image: &str| {
+        let resolution = resolve(config, &runtime, None, &Reference::parse(image).unwrap());
+        let asked = resolution.endpoints.into_iter().filter(|one| one.state == EndpointState::Asked);
+        asked.map(|one| one.image).collect::<Vec<_>>()
+    };
+    let host = |closed| {
+        if closed { tag_never("r.vendor.test", &["m.test/r"]) } else { tag("r.vendor.test", &["m.test/r"]) }
+    };
+    let config = |closed| plan(vec![both("*.vendor.test", &["m.test/v"]), host(closed)], &[], &[]);
+    assert_eq!(asked(&config(false), "r.vendor.test/app:1"), ["m.test/v/app:1", "r.vendor.test/app:1"]);
+    assert_eq!(asked(&config(false), "reg.vendor.test/app:1"), ["m.test/v/app:1", "reg.vendor.test/app:1"]);
+    // The domain is closed because of the host.
+    assert_eq!(asked(&config(true), "r.vendor.test/app:1"), ["m.test/v/app:1"]);
+    assert_eq!(asked(&config(true), "reg.vendor.test/app:1"), ["m.test/v/app:1"]);
+}
+
+/// A port stays after the mirror of a host without one. Where that leaves no name, nothing is asked at all.
+#[test]
+fn images_with_a_port_are_resolved_as_readers_name_them() {
+    let runtime = Runtime { name: Crio, version: None };
+    let config = plan(
+        vec![
+            both("*.v.test", &["m.test/v"]),
+            both("hub.test", &["m.test", "n.test"]),
+            tag("half.test", &["m.test/x"]),
+            digest_never("shut.test", &["m.test"]),
+        ],
+        &[],
+        &[],
+    );
+    let places = |image: &str| {
+        let resolution = resolve(&config, &runtime, None, &Reference::parse(image).unwrap());
+        let shown = |one: Endpoint| format!("{} {:?}", one.image, one.state);
+        resolution.endpoints.into_iter().map(shown).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        places("reg.v.test:5000/app:1"),
+        ["m.test/v:5000/app:1 GivenUp", "reg.v.test:5000/app:1 GivenUp"]
+    );
+    assert_eq!(
+        places("hub.test:5000/app:1"),
+        ["m.test:5000/app:1 Asked", "n.test:5000/app:1 Asked", "hub.test:5000/app:1 Asked"]
+    );
+    let digest = "@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    let by_digest = format!("half.test:5000/app{digest}");
+    assert_eq!(places(&by_digest), [format!("{by_digest} Asked")], "its mirrors are for tags");
+    assert_eq!(places("half.test:5000/app:1")[1], "half.test:5000/app:1 GivenUp");
+    assert_eq!(
+        places("shut.test:5000/app:1"),
+        ["shut.test:5000/app:1 ClosedByFile"],
+        "its mirrors are for digests"
+    );
+}
+
+/// Readers look mirrors up in the file before they ask them.
+#[test]
+fn a_mirror_that_the_file_closes_and_policies_do_not_is_reported() {
+    let runtime = Runtime { name: Crio, version: None };
+    for (policies, mirror, closing) in [
+        // Another port of a closed host.
+        (vec![digest_never("m.test", &["n.test/x"])], "m.test:5000/hub", "m.test"),
+        // Closed for tags, and by the file for digests as well.
+        (
+            vec![tag_never("m.test", &["n.test/x"]), digest("m.test/hub", &["n.test/y"])],
+            "m.test/hub",
+            "m.test/hub",
+        ),
+        // A domain that has to be closed because it hides a closed host.
+        (
+            vec![both("*.v.test", &["n.test/v"]), digest_never("r.v.test", &["n.test/r"])],
+            "reg.v.test/hub",
+            "*.v.test",
+        ),
+    ] {
+        let config =
+            plan([policies, vec![digest("hub.test/team", &[mirror, "open.test/hub"])]].concat(), &[], &[]);
+        let rendered = rendered(&config, Crio, None);
+        let expected = format!(
+            "the mirror {mirror} is not asked: readers of the file take it for a part of {closing}, which the file closes"
+        );
+        assert_eq!(reported(&rendered, "hub.test/team"), [expected], "{mirror}");
+        let image =
+            "hub.test/team/app@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        let resolution = resolve(&config, &runtime, None, &Reference::parse(image).unwrap());
+        let states: Vec<EndpointState> = resolution.endpoints.into_iter().map(|one| one.state).collect();
+        assert!(
+            matches!(states[0], EndpointState::ClosedByFile | EndpointState::Closed { .. }),
+            "{states:?}"
+        );
+        assert_eq!(states[1..], [EndpointState::Asked, EndpointState::Asked]);
+    }
+    // Where policies close it, that is said of the policies.
+    let config =
+        plan(vec![digest_never("m.test", &["n.test"]), digest("hub.test/team", &["m.test/hub"])], &[], &[]);
+    assert!(reported(&rendered(&config, Crio, None), "hub.test/team").is_empty());
+}
+
 /// Readers take `reg.vendor.test:5000` for a part of `reg.vendor.test`, and would contact it.
 #[test]
 fn an_open_host_in_a_closed_domain_is_closed() {
@@ -121,6 +222,11 @@ fn an_open_host_in_a_closed_domain_is_closed() {
     let rendered = rendered(&config, Crio, None);
     assert!(rendered.files[0].content.contains("location = \"reg.vendor.test\"\n  blocked = true"));
     assert!(reported(&rendered, "reg.vendor.test")[0].contains("names with a port"));
+    let of_domain = reported(&rendered, "*.vendor.test");
+    assert!(
+        of_domain.iter().any(|message| message.contains(".vendor.test twice in their names")),
+        "{of_domain:?}"
+    );
 }
 
 #[test]

@@ -12,6 +12,10 @@ pub enum Found {
     Ours { content: String },
     /// Not written by an agent.
     Foreign,
+    /// The file is gone; what an agent kept beside it is still there.
+    Lost,
+    /// A directory with nothing in it, which is not an agent's. Runtimes take it for a registry without mirrors.
+    Empty,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,14 +70,16 @@ impl FilePlan {
             match (found.get(&path), other) {
                 (Some(Found::Foreign), _) => plan.foreign.push(ForeignFile { found: path.clone(), path }),
                 (_, Some(found)) => plan.foreign.push(ForeignFile { path, found }),
-                (None, None) => plan.changes.push(FileChange::Create { path, content }),
+                (None | Some(Found::Lost | Found::Empty), None) => {
+                    plan.changes.push(FileChange::Create { path, content });
+                }
                 (Some(Found::Ours { content: old }), None) if *old == content => {}
                 (Some(Found::Ours { .. }), None) => plan.changes.push(FileChange::Replace { path, content }),
             }
         }
         let kept =
             |path: &String| wanted.contains_key(path) && !plan.foreign.iter().any(|one| one.path == *path);
-        let ours = found.iter().filter(|(_, found)| matches!(found, Found::Ours { .. }));
+        let ours = found.iter().filter(|(_, found)| matches!(found, Found::Ours { .. } | Found::Lost));
         let gone: Vec<&String> = ours.map(|(path, _)| path).filter(|path| !kept(path)).collect();
         plan.changes.extend(gone.into_iter().map(|path| FileChange::Remove { path: path.clone() }));
         plan
@@ -153,6 +159,20 @@ mod tests {
         assert_eq!(
             plan(&[("a_5000_/hosts.toml", "1")], &found),
             ["remove a_5000_/hosts.toml", "a:5000/hosts.toml is in the way of a_5000_/hosts.toml"]
+        );
+    }
+
+    #[test]
+    fn what_is_left_of_a_lost_file_goes_and_an_empty_directory_stays() {
+        let found = [
+            ("a/hosts.toml", Found::Lost),
+            ("b/hosts.toml", Found::Lost),
+            ("c/hosts.toml", Found::Empty),
+            ("d/hosts.toml", Found::Empty),
+        ];
+        assert_eq!(
+            plan(&[("b/hosts.toml", "1"), ("d/hosts.toml", "1")], &found),
+            ["create b/hosts.toml", "create d/hosts.toml", "remove a/hosts.toml"]
         );
     }
 

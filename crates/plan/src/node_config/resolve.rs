@@ -35,6 +35,8 @@ pub enum EndpointState {
     LeftOut,
     /// The files of the runtime close it because of another scope.
     ClosedByFile,
+    /// The runtime keeps the port of the image after a mirror, which leaves no name, and gives up the whole pull.
+    GivenUp,
 }
 
 impl NodeConfig {
