@@ -50,6 +50,9 @@ fn reduced(manifest: &Manifest, index: &Index, wanted: &[PlatformFilter]) -> Res
         platform.is_some_and(|platform| wanted.iter().any(|wanted| wanted.matches(platform)))
     };
     let kept = (0..index.manifests.len()).filter(|position| fits(*position)).count();
+    if kept == 0 && !index.manifests.is_empty() && index.platforms().next().is_none() {
+        return Ok(manifest.clone());
+    }
     // Checked first, because an empty index keeps all of its entries.
     if kept == 0 {
         let offered = index.platforms().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -146,6 +149,14 @@ mod tests {
                 "the image names no platform that could be chosen, but linux/amd64 was asked for"
             );
         }
+    }
+
+    #[test]
+    fn an_index_of_artifacts_is_for_every_platform() {
+        let digest = Digest::sha256(b"");
+        let entries = [r#"{"digest":"D","size":1}"#, r#"{"digest":"D","size":2}"#].join(",");
+        let artifacts = manifest(format!(r#"{{"manifests":[{entries}]}}"#).replace('D', &digest.to_string()));
+        assert_eq!(choose_of(&artifacts, &["linux/amd64"]).unwrap(), artifacts);
     }
 
     #[test]
