@@ -14,8 +14,12 @@ use serde_json::Value;
 
 use super::report::Broken;
 
-/// Policies of a large cluster take a few megabytes.
+/// Policies of a large cluster take a few megabytes, its Pods some dozens.
 const LONGEST_FILE: u64 = 64 * 1024 * 1024;
+
+/// Keys, values, lists and maps of one document: as many as such a file has of them, at eight bytes each. The parser's
+/// own limit ends at some hundred Pods.
+const MOST_NODES: usize = 8 * 1024 * 1024;
 
 /// One object, and where it stands.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,7 +51,13 @@ impl Manifests {
     fn take(&mut self, file: &str, text: &str) {
         for (line, document) in documents(text) {
             let place = |line: usize| format!("{file}:{line}");
-            let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
+            let options = serde_saphyr::options! {
+                strict_booleans: true,
+                with_snippet: false,
+                // Only a few in a row are taken where they are kept.
+                emit_comments: false,
+                budget: serde_saphyr::budget! { max_nodes: MOST_NODES, max_events: 2 * MOST_NODES },
+            };
             match serde_saphyr::from_str_with_options::<Value>(document, options) {
                 Ok(Value::Null) => {}
                 Ok(object) => self.add(&place(line + first_line(document)), object),
@@ -259,6 +269,21 @@ mod tests {
         );
         assert_eq!(titles(&read), [("Pod/a".to_owned(), "f.yaml:1 items[0]")]);
         assert_eq!(read.broken[0].place.as_deref(), Some("f.yaml:1 items[1]"));
+    }
+
+    #[test]
+    fn comments_may_be_long() {
+        let comment = "# an example\n".repeat(200);
+        let read = read(&format!("apiVersion: v1\nkind: A\nmetadata:\n{comment}  name: a\n"));
+        assert_eq!((read.objects.len(), read.broken.len()), (1, 0));
+    }
+
+    #[test]
+    fn all_pods_of_a_large_cluster_are_read() {
+        let pods = vec![r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}"#; 100_000].join(",");
+        let read = read(&format!(r#"{{"apiVersion":"v1","kind":"List","items":[{pods}]}}"#));
+        let broken: Vec<_> = read.broken.iter().map(|one| &one.message).collect();
+        assert_eq!((read.objects.len(), broken), (100_000, vec![]));
     }
 
     #[test]

@@ -21,7 +21,8 @@ struct Component<'a> {
 
 pub(super) fn document(report: &Report, now: Timestamp) -> serde_json::Result<String> {
     let mut components: BTreeMap<(String, Option<Digest>), Component<'_>> = BTreeMap::new();
-    for image in &report.images {
+    // A Pod in a file may name no image, and the schema knows no component without a name.
+    for image in report.images.iter().filter(|image| !image.routed.is_empty()) {
         let component = components.entry((repository(image), image.digest)).or_default();
         component.requested.insert(&image.requested);
         component.used.insert(format!("{}/{} {}", image.namespace, image.pod, image.used_as()));

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use fairlead_domain::digest::Digest;
+use fairlead_domain::reference::Reference;
 use fairlead_operator::capabilities::account::observe::{Platforms, is_running, view};
 use fairlead_operator::cluster::state::PodEntry;
 use fairlead_plan::inventory::{
@@ -45,13 +46,17 @@ impl Filter<'_> {
             && self.node.is_none_or(|node| pod.node == Some(node))
     }
 
+    /// An image is named as its author wrote it, and in full.
     fn wants(&self, row: &Row<'_>) -> bool {
         let named = |text: &str| {
             let reported = row.reported.as_ref().map_or("", |(text, _)| text);
             let expected = row.expected.as_ref().map(|expected| expected.digest.to_string());
-            [&row.requested, row.routed, reported, expected.as_deref().unwrap_or_default()]
-                .iter()
-                .any(|found| found.contains(text))
+            let written = [&row.requested, row.routed, reported, expected.as_deref().unwrap_or_default()];
+            let in_full = |image: &&str| {
+                Reference::parse(image)
+                    .is_ok_and(|image| image.forms().iter().any(|form| form.contains(text)))
+            };
+            written.iter().any(|found| found.contains(text)) || written.iter().take(2).any(in_full)
         };
         self.text.is_none_or(named)
     }
@@ -182,17 +187,21 @@ impl Report {
             // As in the operator: a Pod that goes, and one that only pulls, are no replicas.
             let depth = if is_running(pod) { depth } else { Depth { drift: false, tags: false, ..depth } };
             let mut found = rows(&view, &known);
-            report.findings.extend(found.findings.drain(..).map(|finding| FindingReport {
-                namespace: pod.key.namespace.to_string(),
-                pod: pod.key.name.to_string(),
-                kind: finding.kind,
-                message: finding.text,
-            }));
             found.rows.retain(|row| filter.wants(row));
             for row in &found.rows {
                 ask_about(&mut questions, &view, row, contents, filter.digest.is_some(), depth);
             }
             found.rows.retain(|row| filter.wants_digest(&view, row, contents));
+            // Of a Pod with none of the images that are asked for nothing is said.
+            let findings = std::mem::take(&mut found.findings);
+            if !found.rows.is_empty() {
+                report.findings.extend(findings.into_iter().map(|finding| FindingReport {
+                    namespace: pod.key.namespace.to_string(),
+                    pod: pod.key.name.to_string(),
+                    kind: finding.kind,
+                    message: finding.text,
+                }));
+            }
             report.images.extend(found.rows.iter().map(|row| ImageReport::of(&view, row, contents)));
             if depth.drift {
                 shown.push((view, found));

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use anyhow::{Result, anyhow};
 use serde_json::{Map, Value};
-use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle, Span};
+use serde_saphyr::granit_parser::{self, Event, Parser, ScalarStyle, Span};
 
 /// Depth at which a file is something else than a manifest.
 const DEEPEST: usize = 128;
@@ -161,7 +161,9 @@ fn is_null(text: &str) -> bool {
 /// The documents of a text, those without content left out. The error begins with the line.
 pub(super) fn parse(text: &str) -> Result<Vec<Rc<Node>>> {
     let mut builder = Builder { text, open: Vec::new(), anchors: HashMap::new(), documents: Vec::new() };
-    for event in Parser::new_from_str(text) {
+    // Only some dozens of comments in a row are taken where they are read. They stay in the text all the same.
+    let options = granit_parser::options! { emit_comments: false };
+    for event in Parser::new_from_str_with_options(text, options) {
         let (event, span) = event
             .map_err(|error| anyhow!("line {}: this is not YAML: {}", error.marker().line(), error.info()))?;
         builder.take(event, span)?;

@@ -24,6 +24,9 @@ const KINDS: [(&str, &[&str]); 9] = [
     ("PodTemplate", &["template", "spec"]),
 ];
 
+/// Where objects of other kinds have their Pods' specification, if they have one: Argo's `Rollout`, `CloneSet`.
+const TEMPLATE: &[&str] = &["spec", "template", "spec"];
+
 /// Fields at the top of objects with Pods, and of lists.
 const FIELDS: [&str; 7] = ["apiVersion", "kind", "metadata", "spec", "status", "template", "items"];
 
@@ -70,6 +73,11 @@ impl Workload {
             Some(namespace) => format!("{}/{namespace}/{}", self.kind, self.name),
             None => format!("{}/{}", self.kind, self.name),
         }
+    }
+
+    /// Whether it is known which Pods are its own. Some kinds do not select them, and a `PodTemplate` has none.
+    pub(super) fn tells_pods(&self) -> bool {
+        matches!(self.kind.as_str(), "Pod" | "Job" | "CronJob") || self.selector.is_some()
     }
 }
 
@@ -135,9 +143,13 @@ fn add(object: &Node, item: Item<'_>, found: &mut Found) -> Result<()> {
         }
         return Ok(());
     }
-    let Some((_, path)) = KINDS.iter().find(|(known, _)| *known == kind) else { return Ok(()) };
-    found.known.insert(prefix.to_owned());
-    let Some(spec) = object.at(path) else { return Ok(()) };
+    let known = KINDS.iter().find(|(known, _)| *known == kind).map(|(_, path)| *path);
+    if known.is_some() {
+        found.known.insert(prefix.to_owned());
+    }
+    let path = known.unwrap_or(TEMPLATE);
+    let has_pods = |spec: &&Node| known.is_some() || spec.get("containers").is_some();
+    let Some(spec) = object.at(path).filter(has_pods) else { return Ok(()) };
     let text = |path: &[&str]| object.at(path).and_then(Node::text).map(str::to_owned);
     found.workloads.push(Workload {
         document,
@@ -190,10 +202,11 @@ fn is_of_object(path: &str, known: &HashSet<String>) -> bool {
     FIELDS.contains(&first) || !known.contains(object)
 }
 
-/// A `ReplicationController` has labels where others have a selector, by default those of its template.
+/// A `ReplicationController` has labels where others have a selector, by default those of its template; so has what
+/// OpenShift makes of it.
 fn selector(object: &Node, kind: &str) -> Option<LabelSelector> {
     let written = object.at(&["spec", "selector"]).map(Node::value);
-    if kind != "ReplicationController" {
+    if !matches!(kind, "ReplicationController" | "DeploymentConfig") {
         return serde_json::from_value(written?).ok();
     }
     let labels = || Some(object.at(&["spec", "template", "metadata", "labels"])?.value());

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, ensure};
 use fairlead_api::names;
 use fairlead_domain::reference::Reference;
 use fairlead_operator::cluster::state::{Phase, PodEntry, Role};
@@ -26,6 +26,7 @@ pub(super) async fn images(
     client: &Client,
     workload: &Workload,
 ) -> Result<HashMap<String, Vec<RunningImage>>> {
+    ensure!(workload.tells_pods(), "its manifest does not tell which Pods are its own; use --from registry");
     let namespace = workload.namespace.as_deref().unwrap_or_else(|| client.default_namespace());
     let pods = pods(client, namespace, workload)
         .await

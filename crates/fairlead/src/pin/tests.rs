@@ -96,6 +96,32 @@ fn only_images_change() {
 }
 
 #[test]
+fn long_comments_stay_where_they_are() {
+    let comment = "    # - name: old\n    #   image: nginx:0\n".repeat(200);
+    let text = format!(
+        "# {}kind: Pod\nspec:\n{comment}  containers:\n{comment}  - image: nginx:1\n{comment}",
+        "a\n# ".repeat(200) + "\n"
+    );
+    assert_eq!(pinned(&text).0, text.replace("nginx:1", &format!("nginx:1@{}", digest())));
+}
+
+#[test]
+fn odd_ways_to_write_an_image_are_kept() {
+    for (text, held) in [
+        ("\u{feff}kind: Pod\nspec: {containers: [{image: nginx:1}]}", "nginx:1"),
+        (
+            "{\n\t\"kind\": \"Pod\",\n\t\"spec\": {\"containers\": [{\"image\": \"r.io\\/nginx:1\"}]}\n}",
+            "nginx:1",
+        ),
+        ("--- {kind: Pod, spec: {containers: [{image: !!str nginx:1}]}}\n...\n", "nginx:1"),
+        ("kind: Pod\nspec:\n  containers:\n  - ? image\n    : &a !!str \"nginx\\x3a1\"\n", "nginx\\x3a1"),
+        ("kind: Pod\nspec:\n  containers:\n  -   image   :\n        'nginx:1'   # the tag\n", "nginx:1"),
+    ] {
+        assert_eq!(pinned(text).0, text.replace(held, &format!("{held}@{}", digest())), "{text}");
+    }
+}
+
+#[test]
 fn anchors_and_merges_are_followed_to_where_the_image_stands() {
     let text = "kind: Pod\nbase: &base\n  image: &image nginx:1\nspec:\n  containers:\n  - <<: *base\n    name: a\n  - name: b\n    image: *image\n";
     let (pinned, fields) = pinned(text);
@@ -206,7 +232,9 @@ fn a_replication_controller_selects_by_labels() {
     for (kind, selector, label) in [
         ("ReplicationController", "{app: web}", Some("web")),
         ("ReplicationController", "", Some("template")),
+        ("DeploymentConfig", "{app: web}", Some("web")),
         ("Deployment", "{matchLabels: {app: web}}", Some("web")),
+        ("Rollout", "{matchLabels: {app: web}}", Some("web")),
         ("Deployment", "{app: web}", None),
     ] {
         let text = format!("kind: {kind}\nspec:\n  selector: {selector}\n  {template}\n");
@@ -214,6 +242,34 @@ fn a_replication_controller_selects_by_labels() {
         let labels = workloads[0].selector.clone().and_then(|selector| selector.match_labels);
         assert_eq!(labels.as_ref().and_then(|labels| labels.get("app")).map(String::as_str), label, "{text}");
     }
+}
+
+#[test]
+fn other_kinds_are_pinned_where_they_have_a_pod_template() {
+    let of = |kind: &str, spec: &str| format!("kind: {kind}\nmetadata: {{name: web}}\nspec: {spec}\n");
+    let template = "{template: {spec: {containers: [{name: a, image: nginx:1}], volumes: [{name: m, image: {reference: llm:1}}]}}}";
+    let text = of("Rollout", template);
+    let (result, fields) = pinned(&text);
+    let held = |image: &str| format!("{image}@{}", digest());
+    assert_eq!(result, text.replace("nginx:1", &held("nginx:1")).replace("llm:1", &held("llm:1")));
+    assert_eq!(
+        fields,
+        ["spec.template.spec.containers[0].image", "spec.template.spec.volumes[0].image.reference"]
+    );
+    assert!(!workloads(&text)[0].tells_pods(), "it selects none");
+    let selecting = text.replace("{template", "{selector: {matchLabels: {app: web}}, template");
+    assert!(workloads(&selecting)[0].tells_pods());
+    for (kind, spec) in [
+        ("VirtualMachine", "{template: {spec: {volumes: [{containerDisk: {image: disk:1}}]}}}"),
+        ("Widget", "{template: {spec: nginx:1}}"),
+        ("Widget", "{image: nginx:1, containers: [{image: nginx:1}]}"),
+    ] {
+        assert!(workloads(&of(kind, spec)).is_empty(), "{kind} {spec}");
+    }
+    // What its other fields are is not known, so a value that one of them has as well stays.
+    let shared =
+        format!("kind: Rollout\nx-image: &image nginx:1\nspec: {}\n", template.replace("nginx:1", "*image"));
+    assert_eq!(pinned(&shared).0, shared.replace("llm:1", &held("llm:1")));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //!
 //! Without a selection an index is copied byte for byte. With one, it is rewritten with fewer entries and so gets
 //! another digest. Entries without a platform (attestations) are dropped, because they refer to the original index.
+//! What names no platform by itself, as artifacts that are mounted as image volumes, is for every platform.
 
 use bytes::Bytes;
 use fairlead_domain::digest::Digest;
@@ -23,6 +24,7 @@ impl Job<'_> {
         }
         match root.content().map_err(CopyError::Source)? {
             Content::Index(index) => reduced(&root, &index, wanted),
+            Content::Image(image) if !image.may_name_platform() => Ok(root),
             Content::Image(image) => {
                 let find = || async {
                     let found = self.source.platform_of(&image, self.context).await;
@@ -31,13 +33,11 @@ impl Job<'_> {
                     })
                 };
                 let platform = with_retries(self.context, find).await.map_err(CopyError::Source)?;
-                if wanted.iter().any(|wanted| wanted.matches(&platform)) {
+                let is_named = !platform.os.is_empty() || !platform.architecture.is_empty();
+                if !is_named || wanted.iter().any(|wanted| wanted.matches(&platform)) {
                     return Ok(root);
                 }
-                // The configuration of an artifact names no platform.
-                let is_named = !platform.os.is_empty() || !platform.architecture.is_empty();
-                let offered = if is_named { platform.to_string() } else { String::new() };
-                Err(CopyError::NoPlatform { offered, wanted: wanted.clone() })
+                Err(CopyError::NoPlatform { offered: platform.to_string(), wanted: wanted.clone() })
             }
         }
     }
@@ -50,6 +50,9 @@ fn reduced(manifest: &Manifest, index: &Index, wanted: &[PlatformFilter]) -> Res
         platform.is_some_and(|platform| wanted.iter().any(|wanted| wanted.matches(platform)))
     };
     let kept = (0..index.manifests.len()).filter(|position| fits(*position)).count();
+    if kept == 0 && !index.manifests.is_empty() && index.platforms().next().is_none() {
+        return Ok(manifest.clone());
+    }
     // Checked first, because an empty index keeps all of its entries.
     if kept == 0 {
         let offered = index.platforms().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -146,6 +149,14 @@ mod tests {
                 "the image names no platform that could be chosen, but linux/amd64 was asked for"
             );
         }
+    }
+
+    #[test]
+    fn an_index_of_artifacts_is_for_every_platform() {
+        let digest = Digest::sha256(b"");
+        let entries = [r#"{"digest":"D","size":1}"#, r#"{"digest":"D","size":2}"#].join(",");
+        let artifacts = manifest(format!(r#"{{"manifests":[{entries}]}}"#).replace('D', &digest.to_string()));
+        assert_eq!(choose_of(&artifacts, &["linux/amd64"]).unwrap(), artifacts);
     }
 
     #[test]

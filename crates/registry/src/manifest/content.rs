@@ -42,6 +42,18 @@ pub struct Image {
     pub subject: Option<Descriptor>,
 }
 
+/// Types of configurations that say which platform an image is for.
+const IMAGE_CONFIGS: [&str; 2] =
+    ["application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"];
+
+impl Image {
+    /// Whether its configuration may name a platform. That of an artifact is of another type, and need not be JSON.
+    pub(crate) fn may_name_platform(&self) -> bool {
+        let media_type = self.config.media_type.as_str();
+        media_type.is_empty() || IMAGE_CONFIGS.contains(&media_type)
+    }
+}
+
 /// A list of manifests, usually one for each platform.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Index {

@@ -1,13 +1,17 @@
-//! Documents stored as artifacts.
+//! Documents stored as artifacts, and artifacts that are copied.
 
 use anyhow::Result;
+use fairlead_domain::digest::Digest;
 use fairlead_domain::reference::Tag;
-use fairlead_registry::manifest::Selector;
+use fairlead_registry::copy::{Copier, CopyOptions};
+use fairlead_registry::manifest::{OCI_MANIFEST, Selector};
 use fairlead_registry::{ErrorClass, Right};
+use fairlead_testkit::fake_registry::FakeRegistry;
 use fairlead_testkit::{Registry, RegistryConfig, images};
+use serde_json::json;
 
 use crate::real::releases;
-use crate::support::{at, client, patiently, remote};
+use crate::support::{at, client, copy, patiently, reference, remote};
 
 const TYPE: &str = "application/vnd.example.list.v1+json";
 
@@ -46,5 +50,34 @@ async fn another_kind_of_content_is_refused() -> Result<()> {
     let refused =
         remote.artifact(&Selector::from(&Tag::parse("one")?), TYPE, 100, &patiently()).await.unwrap_err();
     assert_eq!(refused.class(), ErrorClass::Broken, "{refused}");
+    Ok(())
+}
+
+/// Artifacts are mounted as image volumes, on nodes of every platform.
+#[tokio::test]
+async fn what_names_no_platform_is_copied_whatever_platforms_are_chosen() -> Result<()> {
+    let (from, to) = (FakeRegistry::start().await?, FakeRegistry::start().await?);
+    let weights = images::artifact("application/vnd.example.model", b"weights")?;
+    let mut digests = vec![from.hold("model", "0", &weights)];
+    for (kind, content) in [
+        ("application/vnd.example.model.config.v1+json", "no JSON at all"),
+        ("application/vnd.oci.image.config.v1+json", "{}"),
+    ] {
+        let config = Digest::sha256(content.as_bytes());
+        from.hold_blob("model", &config.to_string(), content);
+        let manifest = json!({
+            "schemaVersion": 2, "mediaType": OCI_MANIFEST, "layers": [],
+            "config": {"mediaType": kind, "digest": config, "size": content.len()},
+        });
+        let tag = digests.len().to_string();
+        digests.push(from.hold_manifest("model", &tag, OCI_MANIFEST, manifest.to_string()));
+    }
+    let copier = Copier::new(&client());
+    let options = CopyOptions { platforms: vec!["linux/arm64".parse()?], ..CopyOptions::default() };
+    for (number, digest) in digests.into_iter().enumerate() {
+        let name = format!("model:{number}");
+        copy(&copier, &reference(&from, &name)?, &reference(&to, &name)?, &options).await?;
+        assert_eq!(to.digest_of("model", &number.to_string()), Some(digest));
+    }
     Ok(())
 }

@@ -107,6 +107,15 @@ fn a_digest_is_found_wherever_it_runs_and_what_differs_is_told() -> Result<()> {
         node("node-1", "amd64"),
     ];
     let asked = ["--digest", &digest("other"), "-o", "json"];
+    // Odd, and of a Pod that does not run what is asked for.
+    let mut odd = replica("web-c", &one, None);
+    odd["status"]["containerStatuses"][0]["volumeMounts"][0] = json!({
+        "name": "data", "mountPath": "/data", "volumeStatus": {"image": {"imageRef": one}},
+    });
+    let with_odd = [&pods[..], &[odd]].concat();
+    assert_eq!(inventory(&with_odd, &asked)?.is(0).json()["findings"], json!([]));
+    let all = inventory(&with_odd, &["-o", "json"])?.is(0).json();
+    assert_eq!(all["findings"][0]["kind"], "misplaced");
     let found: Value = serde_json::from_str(&inventory(&pods, &asked)?.is(0).output)?;
     let images = found["images"].as_array().context("images")?;
     assert_eq!(images.len(), 1);
@@ -124,6 +133,8 @@ fn a_digest_is_found_wherever_it_runs_and_what_differs_is_told() -> Result<()> {
     let by_image = inventory(&pods, &["--by", "image", "team/app"])?;
     let rows = by_image.rows();
     assert_eq!(rows.len(), 2, "{}", by_image.output);
+    let in_full = inventory(&pods, &["docker.io/library/busybox:latest"])?;
+    assert_eq!(in_full.is(0).rows().len(), 3, "{}", in_full.output);
     let drift = inventory(&pods, &["--drift"])?;
     assert!(drift.is(3).output.contains("Deployment/web"), "{}", drift.output);
     assert_eq!(
@@ -327,7 +338,9 @@ fn the_bill_of_materials_is_valid_by_the_official_schema() -> Result<()> {
     let long = format!("sha512:{}", "ab".repeat(64));
     let mut other = replica("web-b", &format!("registry.example:5000/team/app@{long}"), None);
     other["spec"]["containers"][0]["image"] = json!("registry.example:5000/Odd Name");
-    let pods = [replica("web-a", &image_id("app"), None), other];
+    let mut nameless = replica("web-c", "", None);
+    nameless["spec"]["containers"][0]["image"] = json!("");
+    let pods = [replica("web-a", &image_id("app"), None), other, nameless];
     let outcome = inventory(&pods, &["-o", "cyclonedx"])?;
     let said = checked(&outcome.is(0).output)?;
     let expected = format!(

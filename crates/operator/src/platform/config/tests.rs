@@ -377,6 +377,13 @@ fn anchors_aliases_and_merge_keys_work() {
 }
 
 #[test]
+fn what_is_commented_out_may_be_long() {
+    let comment = "  # example.com: {plainHttp: true}\n".repeat(200);
+    let read = config(&format!("registries:\n{comment}  default: {{burst: 7}}\n"));
+    assert_eq!(read, config("registries: {default: {burst: 7}}"));
+}
+
+#[test]
 fn what_has_no_effect_is_said() {
     let loaded = Config::parse(
         "metrics: {imageLastMonitorAgeMinutes: {bucketFactor: 1.2, maxBucketNumber: 30}}\nregistries: {quay.io: {plainHttp: true, insecureSkipVerify: true}}\n",

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle, Span};
+use serde_saphyr::granit_parser::{self, Event, Parser, ScalarStyle, Span};
 
 use super::problem::{ConfigProblem, Problems};
 
@@ -49,7 +49,9 @@ impl YamlNode {
 /// Reads one document; none if the text holds nothing but comments, or cannot be read to its end.
 pub(super) fn parse(text: &str, problems: &mut Problems) -> Option<Rc<YamlNode>> {
     let mut builder = Builder::default();
-    let read = Parser::new_from_str(text).try_for_each(|event| match event {
+    // Only some dozens of comments in a row are taken where they are read.
+    let options = granit_parser::options! { emit_comments: false };
+    let read = Parser::new_from_str_with_options(text, options).try_for_each(|event| match event {
         Ok((event, span)) => builder.take(event, span),
         Err(error) => {
             Err(ConfigProblem::at(error.marker().line(), "", format!("this is not YAML: {}", error.info())))
