@@ -150,7 +150,9 @@ fn rows_written(images: usize, rows: usize) -> usize {
         let node: Arc<str> = format!("n{number}").into();
         let result = Ok(Some(Digest::sha256(b"image")));
         let outcome = Outcome { attempt: 1, reference: "r.io/a:1", result, at: now, unlisted: false };
-        memories.iter_mut().for_each(|memory| memory.record(&node, &node, &outcome));
+        for memory in &mut memories {
+            memory.record(&node, &node, &outcome);
+        }
         let dirty = memories.iter().filter(|memory| memory.is_dirty());
         let pace = WritePace { rows: dirty.map(Memory::len).sum(), settled: false };
         for memory in &mut memories {
