@@ -26,8 +26,8 @@ pub(super) struct Gathering<'a> {
     proofs: Bits,
     /// What the annotations of the Pod before said. Pods of one revision mostly come one after the other.
     claims: (PodAnnotations<'a>, RecordedOriginals),
-    /// By selection, then by number of the image.
-    found: Vec<HashMap<u32, FoundImage>>,
+    /// By selection, then by number of the image. Boxed, because a map has room to spare for what it holds.
+    found: Vec<HashMap<u32, Box<FoundImage>>>,
 }
 
 impl<'a> Gathering<'a> {
@@ -108,7 +108,10 @@ impl<'a> Gathering<'a> {
     }
 
     pub(super) fn finish(self) -> Vec<Vec<Used>> {
-        let images = &self.images;
+        let Self { images: Images { known, texts, .. }, found, .. } = self;
+        // What only served to find images goes before the lists are made.
+        drop(texts);
+        let references: Vec<Reference> = known.into_iter().map(|image| image.reference).collect();
         // The images of one Pod have the same holders, and most images are of one Pod or of Pods that are alike.
         let mut distinct: HashSet<Arc<[Holder]>> = HashSet::new();
         let mut shared = |holders: Vec<Holder>| {
@@ -119,25 +122,22 @@ impl<'a> Gathering<'a> {
             distinct.insert(Arc::clone(&holders));
             holders
         };
-        let mut list = |found: HashMap<u32, FoundImage>| {
+        let mut list = |found: HashMap<u32, Box<FoundImage>>| {
             let mut used = Vec::with_capacity(found.len());
             used.extend(found.into_iter().filter_map(|(image, finding)| {
+                let FoundImage { original, holders, running, ran } = *finding;
                 Some(Used {
-                    image: images.known.get(image as usize)?.reference.clone(),
-                    original: finding.original,
-                    holders: shared(finding.holders),
-                    running: finding.running.agreed(),
-                    ran: if finding.ran.is_empty() {
-                        Arc::default()
-                    } else {
-                        finding.ran.into_iter().collect()
-                    },
+                    image: references.get(image as usize)?.clone(),
+                    original,
+                    holders: shared(holders),
+                    running: running.agreed(),
+                    ran: if ran.is_empty() { Arc::default() } else { ran.into_iter().collect() },
                 })
             }));
             used.sort_unstable_by(|one, other| one.image.cmp(&other.image));
             used
         };
-        self.found.into_iter().map(&mut list).collect()
+        found.into_iter().map(&mut list).collect()
     }
 
     /// How often an image was held against the filters of a scope.
