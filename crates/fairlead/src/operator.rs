@@ -133,7 +133,7 @@ pub(crate) fn use_small_pages() {
 
 /// How long a thread for blocking work lives without any. The allocator returns the memory that a round of planning has
 /// freed when its thread ends, not while it sleeps.
-const IDLE_THREAD: std::time::Duration = std::time::Duration::from_millis(500);
+const IDLE_THREAD: std::time::Duration = std::time::Duration::from_millis(50);
 
 fn runtime() -> Result<Runtime> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);

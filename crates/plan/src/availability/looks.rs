@@ -203,7 +203,10 @@ impl Host {
             Some(known) if known.round == round => known.told = known.told.min(recorded),
             Some(known) => (known.told, known.round) = (recorded, round),
             None => {
-                self.order.insert((recorded, image.clone()));
+                // All at once, when the first round is over: a tree that grows is half empty.
+                if self.born != round {
+                    self.order.insert((recorded, image.clone()));
+                }
                 self.images.insert(image, ImageSchedule { last: recorded, recorded, told: recorded, round });
             }
         }
@@ -227,6 +230,9 @@ impl Host {
             }
             true
         });
+        if self.born == round {
+            self.order = self.images.iter().map(|(image, known)| (known.last, image.clone())).collect();
+        }
     }
 
     fn place(&mut self, image: Reference, last: Moment, wanted: Moment) {

@@ -60,8 +60,13 @@ impl MirrorLooks {
     /// The copies that objects keep in their mirrors, and the sources of these in use. A digest names the same image
     /// for ever, so a source with one is not looked at.
     pub fn of_objects<'a>(objects: impl IntoIterator<Item = MirrorObject<'a>>, index: &Index) -> Self {
-        let mut looks = Vec::new();
-        for object in objects.into_iter().filter(|object| !object.leaving) {
+        let objects: Vec<_> = objects.into_iter().filter(|object| !object.leaving).collect();
+        let rows = |object: &MirrorObject<'a>| {
+            object.ledger.iter().map(|(_, entry)| 1 + entry.copies.len()).sum::<usize>()
+        };
+        // There are tens of thousands, so the list has no room to grow.
+        let mut looks = Vec::with_capacity(objects.iter().map(rows).sum());
+        for object in objects {
             let Some(policy) = object.policy else { continue };
             let principal = object.principal();
             let mut known = KnownAccess { principal: &principal, list: Vec::new() };
@@ -88,7 +93,9 @@ impl MirrorLooks {
                 }));
             }
         }
-        Self::new(looks)
+        let mut looks = Self::new(looks);
+        looks.list.shrink_to_fit();
+        looks
     }
 
     /// These and those of others, which come second where both want the same.

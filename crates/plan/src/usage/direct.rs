@@ -1,6 +1,7 @@
 //! Images as Pods name them, whatever was asked for: what nodes will pull again when a Pod restarts.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use fairlead_domain::digest::Digest;
 use fairlead_domain::reference::Reference;
@@ -10,7 +11,8 @@ use crate::mirroring::{Slot, slot};
 /// The images that specifications of Pods name, each with the first Pod that does.
 #[derive(Debug, Clone, Default)]
 pub struct DirectUses {
-    by_slot: HashMap<Slot, Box<str>>,
+    /// Images of one Pod share its name.
+    by_slot: HashMap<Slot, Arc<str>>,
 }
 
 impl DirectUses {
@@ -22,13 +24,14 @@ impl DirectUses {
             let pod = first.entry(image).or_insert((namespace, name));
             *pod = (*pod).min((namespace, name));
         }
-        let mut by_slot: HashMap<Slot, Box<str>> = HashMap::with_capacity(first.len());
+        let mut by_slot: HashMap<Slot, Arc<str>> = HashMap::with_capacity(first.len());
+        let mut pods: HashMap<(&str, &str), Arc<str>> = HashMap::new();
         for (image, (namespace, name)) in first {
             let Ok(image) = Reference::parse(image) else { continue };
-            let pod = format!("{namespace}/{name}").into_boxed_str();
-            let known = by_slot.entry(slot(&image)).or_insert_with(|| pod.clone());
-            if pod < *known {
-                *known = pod;
+            let pod = pods.entry((namespace, name)).or_insert_with(|| format!("{namespace}/{name}").into());
+            let known = by_slot.entry(slot(&image)).or_insert_with(|| Arc::clone(pod));
+            if *pod < *known {
+                *known = Arc::clone(pod);
             }
         }
         Self { by_slot }

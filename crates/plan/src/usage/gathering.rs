@@ -1,7 +1,7 @@
 //! Going through Pods, once for all selections.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use fairlead_api::names;
@@ -26,8 +26,8 @@ pub(super) struct Gathering<'a> {
     proofs: Bits,
     /// What the annotations of the Pod before said. Pods of one revision mostly come one after the other.
     claims: (PodAnnotations<'a>, RecordedOriginals),
-    /// By selection, then by number of the image.
-    found: Vec<HashMap<u32, FoundImage>>,
+    /// By selection, then by number of the image. Boxed, because a map has room to spare for what it holds.
+    found: Vec<HashMap<u32, Box<FoundImage>>>,
 }
 
 impl<'a> Gathering<'a> {
@@ -78,6 +78,11 @@ impl<'a> Gathering<'a> {
             self.claims = (found, RecordedOriginals::read(&found));
         }
         let own = self.namespaces.get(&**pod.namespace);
+        let holder = Arc::new(Holder {
+            namespace: Arc::clone(pod.namespace),
+            pull_secrets: Arc::clone(pod.pull_secrets),
+            pod: Arc::clone(pod.name),
+        });
         for used in &pod.images {
             let running = used.running.and_then(manifest_digest);
             let present = self.images.number(used.image, &|| Arc::clone(used.image));
@@ -94,7 +99,7 @@ impl<'a> Gathering<'a> {
                     for selection in passing.iter().filter(|passing| concerned.contains(**passing as usize)) {
                         if let Some(found) = self.found.get_mut(*selection as usize) {
                             let found = found.entry(image).or_default();
-                            found.add(pod, original, running);
+                            found.add(&holder, original, running);
                             // Annotations tell what was asked for, and authors of Pods can write them. The
                             // specification is what the kubelet pulled.
                             if self.proofs.contains(*selection as usize) && Some(image) == present {
@@ -108,36 +113,36 @@ impl<'a> Gathering<'a> {
     }
 
     pub(super) fn finish(self) -> Vec<Vec<Used>> {
-        let images = &self.images;
+        let Self { images: Images { known, texts, .. }, found, .. } = self;
+        // What only served to find images goes before the lists are made.
+        drop(texts);
+        let references: Vec<Reference> = known.into_iter().map(|image| image.reference).collect();
         // The images of one Pod have the same holders, and most images are of one Pod or of Pods that are alike.
-        let mut distinct: HashSet<Arc<[Holder]>> = HashSet::new();
-        let mut shared = |holders: Vec<Holder>| {
-            if let Some(known) = distinct.get(&*holders) {
+        let mut distinct: HashMap<Vec<Arc<Holder>>, Arc<[Holder]>> = HashMap::new();
+        let mut shared = |holders: Vec<Arc<Holder>>| {
+            if let Some(known) = distinct.get(&holders) {
                 return Arc::clone(known);
             }
-            let holders: Arc<[Holder]> = holders.into();
-            distinct.insert(Arc::clone(&holders));
-            holders
+            let list: Arc<[Holder]> = holders.iter().map(|holder| Holder::clone(holder)).collect();
+            distinct.insert(holders, Arc::clone(&list));
+            list
         };
-        let mut list = |found: HashMap<u32, FoundImage>| {
+        let mut list = |found: HashMap<u32, Box<FoundImage>>| {
             let mut used = Vec::with_capacity(found.len());
             used.extend(found.into_iter().filter_map(|(image, finding)| {
+                let FoundImage { original, holders, running, ran } = *finding;
                 Some(Used {
-                    image: images.known.get(image as usize)?.reference.clone(),
-                    original: finding.original,
-                    holders: shared(finding.holders),
-                    running: finding.running.agreed(),
-                    ran: if finding.ran.is_empty() {
-                        Arc::default()
-                    } else {
-                        finding.ran.into_iter().collect()
-                    },
+                    image: references.get(image as usize)?.clone(),
+                    original,
+                    holders: shared(holders),
+                    running: running.agreed(),
+                    ran: if ran.is_empty() { Arc::default() } else { ran.into_iter().collect() },
                 })
             }));
             used.sort_unstable_by(|one, other| one.image.cmp(&other.image));
             used
         };
-        self.found.into_iter().map(&mut list).collect()
+        found.into_iter().map(&mut list).collect()
     }
 
     /// How often an image was held against the filters of a scope.
@@ -264,18 +269,19 @@ impl Images {
 #[derive(Debug, Default)]
 struct FoundImage {
     original: bool,
-    holders: Vec<Holder>,
+    /// Shared by the images of a Pod.
+    holders: Vec<Arc<Holder>>,
     running: Running,
     ran: BTreeSet<(Arc<str>, Digest)>,
 }
 
 impl FoundImage {
-    fn add(&mut self, pod: &PodUse<'_>, original: bool, running: Option<Digest>) {
+    fn add(&mut self, holder: &Arc<Holder>, original: bool, running: Option<Digest>) {
         self.original |= original;
         if let Some(digest) = running {
             self.running.add(digest);
         }
-        self.hold(pod);
+        self.hold(holder);
     }
 
     fn run(&mut self, pod: &PodUse<'_>, running: Option<Digest>) {
@@ -287,22 +293,22 @@ impl FoundImage {
     }
 
     /// Keeps the first holders of all that come, in whatever order they do.
-    fn hold(&mut self, pod: &PodUse<'_>) {
-        let position = self.holders.binary_search_by(|holder| {
-            same_or(&holder.namespace, pod.namespace)
-                .then_with(|| same_or(&holder.pull_secrets, pod.pull_secrets))
+    fn hold(&mut self, holder: &Arc<Holder>) {
+        let position = self.holders.binary_search_by(|known| {
+            same_or(&known.namespace, &holder.namespace)
+                .then_with(|| same_or(&known.pull_secrets, &holder.pull_secrets))
         });
         match position {
             Ok(index) => {
-                if let Some(holder) = self.holders.get_mut(index)
-                    && *pod.name < holder.pod
+                if let Some(known) = self.holders.get_mut(index)
+                    && holder.pod < known.pod
                 {
-                    holder.pod = Arc::clone(pod.name);
+                    *known = Arc::clone(holder);
                 }
             }
             Err(index) if index < MOST_HOLDERS => {
-                let first = self.holders.partition_point(|holder| holder.namespace < *pod.namespace);
-                let end = self.holders.partition_point(|holder| holder.namespace <= *pod.namespace);
+                let first = self.holders.partition_point(|known| known.namespace < holder.namespace);
+                let end = self.holders.partition_point(|known| known.namespace <= holder.namespace);
                 if end - first >= MOST_HOLDERS_OF_NAMESPACE {
                     if index >= end {
                         return;
@@ -310,14 +316,9 @@ impl FoundImage {
                     self.holders.remove(end - 1);
                 }
                 self.holders.truncate(MOST_HOLDERS - 1);
-                let holder = Holder {
-                    namespace: Arc::clone(pod.namespace),
-                    pull_secrets: Arc::clone(pod.pull_secrets),
-                    pod: Arc::clone(pod.name),
-                };
                 // Most images have one.
                 self.holders.reserve_exact(1);
-                self.holders.insert(index, holder);
+                self.holders.insert(index, Arc::clone(holder));
             }
             Err(_) => {}
         }

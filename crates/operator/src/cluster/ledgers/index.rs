@@ -106,7 +106,10 @@ impl RowIndex {
     /// All at once, which is cheaper than one after the other.
     pub(super) fn of(ledgers: BTreeMap<Key, IndexedLedger>) -> Self {
         let mut index = Self::default();
-        let (mut rows, mut sources, mut proofs) = (Vec::new(), Vec::new(), Vec::new());
+        let all = || ledgers.values().map(|content| &content.rows);
+        let mut rows = Vec::with_capacity(all().map(|rows| rows.copies.len()).sum());
+        let mut sources = Vec::with_capacity(all().map(|rows| rows.sources.len()).sum());
+        let mut proofs = Vec::with_capacity(all().map(|rows| rows.proofs.len()).sum());
         for (key, content) in ledgers {
             let id = index.enter(key, content.head);
             rows.extend(items(id, content.rows.copies));
@@ -216,8 +219,12 @@ impl<T> Table<T> {
     }
 
     fn add(&mut self, items: Vec<Item<T>>) {
-        self.items.reserve_exact(items.len());
-        self.items.extend(items);
+        if self.items.is_empty() {
+            self.items = items;
+        } else {
+            self.items.reserve_exact(items.len());
+            self.items.extend(items);
+        }
         // Made for what is mostly in order already.
         self.items.sort_by_key(|item| item.name);
     }

@@ -15,7 +15,7 @@ use crate::cluster::watch::Tolerant;
 use crate::platform::api_error::{Class, Failure, LIMIT, within};
 
 /// Ledgers per request. One may have half a megabyte, and a page is in memory several times while it is decoded.
-const PAGE: u32 = 4;
+const PAGE: u32 = 2;
 
 /// Where ledgers are kept. Clones share the connection.
 #[derive(Clone)]

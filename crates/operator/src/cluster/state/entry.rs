@@ -71,7 +71,8 @@ pub struct Container {
     pub created: bool,
     /// Why it waits, `ImagePullBackOff` for instance.
     pub waiting: Option<Arc<str>>,
-    pub pull_problem: Option<PullProblem>,
+    /// Boxed, because few have one.
+    pub pull_problem: Option<Box<PullProblem>>,
     /// Why it ended.
     pub terminated: Option<Arc<str>>,
     /// Names of the image volumes that it mounts.
@@ -414,7 +415,7 @@ impl PodInterner {
             image_id: status.and_then(|status| self.said(&status.image_id)),
             created: status.is_some_and(|status| !status.container_id.is_empty()),
             waiting: waiting.and_then(|waiting| self.said(&waiting.reason)),
-            pull_problem,
+            pull_problem: pull_problem.map(Box::new),
             terminated: status
                 .and_then(LeanContainerStatus::terminated_reason)
                 .and_then(|reason| self.said(reason)),

@@ -89,7 +89,14 @@ impl MirrorController {
         if self.looks_published.is_none_or(|at| at.elapsed() >= PUBLISH) {
             self.looks_published = Some(Instant::now());
             let looks = MirrorLooks::of_objects(self.mirrors.values().map(MirrorState::planned), &self.index);
-            self.setup.looks.send_replace(Arc::new(looks));
+            // The same list is not held twice.
+            self.setup.looks.send_if_modified(|published| {
+                let changed = **published != looks;
+                if changed {
+                    *published = Arc::new(looks);
+                }
+                changed
+            });
         }
         self.next_look = Instant::now() + SHORTEST_LOOK.max(begun.elapsed() * LOOK_SHARE);
         Ok(())
