@@ -228,13 +228,9 @@ impl Memory {
         self.rows.iter().map(|(uid, placed)| (uid, &placed.row))
     }
 
-    /// How many nodes there are.
-    pub fn len(&self) -> usize {
+    /// How many nodes something is known of.
+    pub fn node_count(&self) -> usize {
         self.rows.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
     }
 
     /// When a pull last started, on whatever node.

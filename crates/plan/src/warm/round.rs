@@ -350,7 +350,7 @@ impl Warming {
         let underway: usize = self.images.values().map(|image| image.memory.in_flight()).sum();
         let mut room = MOST_STORES.saturating_sub(underway);
         let dirty = self.images.values().filter(|image| image.memory.is_dirty());
-        let rows = dirty.map(|image| image.memory.len()).sum();
+        let rows = dirty.map(|image| image.memory.node_count()).sum();
         for image in self.images.values_mut() {
             let pace = WritePace { rows, settled: image.is_settled() };
             let drafts = image.memory.drafts(now, room, pace);

@@ -154,7 +154,7 @@ fn rows_written(images: usize, rows: usize) -> usize {
             memory.record(&node, &node, &outcome);
         }
         let dirty = memories.iter().filter(|memory| memory.is_dirty());
-        let pace = WritePace { rows: dirty.map(Memory::len).sum(), settled: false };
+        let pace = WritePace { rows: dirty.map(Memory::node_count).sum(), settled: false };
         for memory in &mut memories {
             for draft in memory.drafts(now, 8, pace) {
                 written += draft.content.map_or(0, |(spec, _)| spec.nodes.len());
